@@ -26,6 +26,7 @@ import numpy as np
 from neotta._files import write_file
 from neotta._words import counted
 from neotta.errors import DataError, OptionError, StorageError
+from neotta.evaluate.metrics import CANNOT_TELL, Interval, verdict
 
 NONE, SKIP = "(none)", "(skip)"
 """The answers that are no class: no candidate is right; the person cannot tell."""
@@ -33,7 +34,7 @@ ALPHA = 0.05
 """Probability, at most, that any interval of a judgement leaves the truth out at any moment."""
 MOST_ANSWERS = 60
 GRID, MOST_STAKE = 401, 0.75
-UNSURE = "can't tell yet"
+UNSURE = f"{CANNOT_TELL} yet"
 
 
 class MeanInterval:
@@ -90,11 +91,10 @@ class Gain(NamedTuple):
     @property
     def verdict(self) -> str:
         """`helps`, `hurts`, `no difference` or `can't tell yet`."""
-        if self.low > 0:
-            return "helps"
-        if self.high < 0:
-            return "hurts"
-        return "no difference" if self.low == self.high == 0 else UNSURE
+        if self.low == self.high == 0:
+            return "no difference"
+        said = verdict(Interval.between((self.low + self.high) / 2, self.low, self.high, self.changed))
+        return UNSURE if said == CANNOT_TELL else said
 
     @property
     def text(self) -> str:

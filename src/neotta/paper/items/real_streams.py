@@ -28,7 +28,7 @@ STREAMS = (
     *("in-turn:classes=2", "in-turn", "dominant:share=0.5", "dominant:share=0.9"),
     *("repeated:times=8", "frozen-start", "outliers"),
     *("new-cameras:each=1", "new-cameras:each=4", "new-cameras:each=16", "new-cameras:each=64"),
-    *("changes:every=64", "changes:every=512", "changes:every=64,delta=0.1", "changes:every=512,delta=0.1"),
+    *("changes:every=64", "changes:every=512", "changes:delta=0.1,every=64", "changes:delta=0.1,every=512"),
     "changes:every=256,rounds=2",
 )
 """The orders."""

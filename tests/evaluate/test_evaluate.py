@@ -210,6 +210,17 @@ def test_domains_that_do_not_go_together_are_one_clear_error(small, data, groups
         evaluate(small, data, groups=groups, **ready)
 
 
+def test_a_notebook_says_why_a_domain_has_no_value(small):
+    inputs, classes = made_up(4)
+    other = evaluate(small, {"a": (inputs, classes), "b": (inputs, [0, 1, 2, 99])})
+    assert "none failed on b" in other._repr_html_()
+    assert "class 99" in other._repr_html_()
+    none = evaluate(small, {"a": (inputs, classes), "b": inputs})
+    assert not none.failed
+    assert "in b: the records there do not have it" in none._repr_html_()
+    assert "do not have it" not in evaluate(small, (inputs, classes))._repr_html_()
+
+
 def test_data_without_labels_is_reported(loaded, ready):
     results = evaluate(loaded.model, DataLoader(TensorDataset(ready), batch_size=32))
     assert results.unlabelled.table["samples"].tolist() == [COUNT]

@@ -239,6 +239,20 @@ def _domain_order(domain: str) -> tuple[Any, ...]:
 # ---- what has to be said beside a comparison
 
 
+def failures(block: pandas.DataFrame) -> list[str]:
+    """One line per method and error: what failed, how often, and why."""
+    grouped: dict[tuple[str, str], dict[str, set[int]]] = {}
+    for row in block.itertuples():
+        for seed, _, error in row.errors:
+            grouped.setdefault((row.method, error), {}).setdefault(row.domain, set()).add(seed)
+    lines = []
+    for (method, error), seeds in grouped.items():
+        where = next(iter(seeds)) if len(seeds) == 1 else f"{len(seeds)} domains"
+        listed = ", ".join(str(seed) for seed in sorted(set.union(*seeds.values())))
+        lines.append(f"{method} failed on {where} (seeds {listed}): {error}")
+    return lines
+
+
 def notes(table: pandas.DataFrame) -> list[str]:
     """Sentences on what the numbers of a comparison are about, and on what is missing."""
     cells = table[table["domain"] != AVERAGE]
@@ -291,6 +305,9 @@ def _about_seeds(cells: pandas.DataFrame) -> Iterator[str]:
 def _about_gaps(table: pandas.DataFrame, cells: pandas.DataFrame) -> Iterator[str]:
     if failed := len({key for errors in cells["errors"] for _, key, _ in errors}):
         yield f"{counted(failed, 'run')} failed: their values are missing."
+    if unmeasured := list(dict.fromkeys(cells["domain"][(cells["seeds"] == 0) & (cells["failed"] == 0)])):
+        lacking = f"No {cells['metric'].iloc[0]!r} in {', '.join(unmeasured)}"
+        yield f"{lacking}: the records there do not have it, as without labels."
     if cells["baseline"].isna().any():
         yield "Differences need runs of the baseline under the same conditions: some are missing."
     compared = cells[cells["baseline"].notna() & (cells["baseline"] != cells["method"])]

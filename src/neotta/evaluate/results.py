@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neotta.errors import DataError
-from neotta.evaluate.compare import ESTIMATES, compare, difference_in, mean_in, notes
+from neotta.evaluate.compare import ESTIMATES, compare, difference_in, failures, mean_in, notes
 from neotta.evaluate.estimates import METRICS
 from neotta.evaluate.frame import frame
 from neotta.evaluate.provenance import current
@@ -124,7 +124,7 @@ class Results:
         if not any("top1" in record.metrics for record in self.records):
             return None, []
         table = compare(self.frame())
-        return _shown(table), [*self.remarks(), *notes(table)]
+        return _shown(table), [*self.remarks(), *failures(table), *notes(table)]
 
 
 def results(path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> Results:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neotta.errors import DataError, OptionError
-from neotta.evaluate.compare import AVERAGE, cells_of, compare, difference_in, mean_in, notes
+from neotta.evaluate.compare import AVERAGE, cells_of, compare, difference_in, failures, mean_in, notes
 from neotta.evaluate.domains import CLEAN
 from neotta.evaluate.estimates import METRICS, Metric, difference_of, mean_of
 from neotta.evaluate.frame import frame
@@ -239,7 +239,7 @@ class Measured:
 
     @property
     def failures(self) -> list[str]:
-        return list(dict.fromkeys(line for each in self.each() for line in grids.failures(each.table)))
+        return list(dict.fromkeys(line for each in self.each() for line in failures(each.table)))
 
 
 def between(mine: PerSeed, theirs: PerSeed, metric: Metric) -> Interval:

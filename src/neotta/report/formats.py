@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from neotta._extras import need
 from neotta._words import one_line
 from neotta.errors import OptionError, suggestion
-from neotta.evaluate.compare import AVERAGE, ESTIMATES, notes
+from neotta.evaluate.compare import AVERAGE, ESTIMATES, failures, notes
 from neotta.evaluate.estimates import METRICS
-from neotta.report.grids import Grid, differences, failures, summary, values
+from neotta.report.grids import Grid, differences, summary, values
 
 if TYPE_CHECKING:
     import pandas

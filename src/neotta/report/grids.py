@@ -92,20 +92,6 @@ def summary(block: pandas.DataFrame) -> list[str]:
     return lines
 
 
-def failures(block: pandas.DataFrame) -> list[str]:
-    """One line per method and error: what failed, how often, and why."""
-    grouped: dict[tuple[str, str], dict[str, set[int]]] = {}
-    for row in block.itertuples():
-        for seed, _, error in row.errors:
-            grouped.setdefault((row.method, error), {}).setdefault(row.domain, set()).add(seed)
-    lines = []
-    for (method, error), seeds in grouped.items():
-        where = next(iter(seeds)) if len(seeds) == 1 else f"{len(seeds)} domains"
-        listed = ", ".join(str(seed) for seed in sorted(set.union(*seeds.values())))
-        lines.append(f"{method} failed on {where} (seeds {listed}): {error}")
-    return lines
-
-
 def _entry(row: Any) -> Entry:
     if not row.seeds:
         return Entry("failed", "failed") if row.failed else Entry()

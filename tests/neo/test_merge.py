@@ -130,6 +130,9 @@ def test_what_does_not_belong_together_is_refused(tmp_path):
         neotta.merge([first, plain()])
     with pytest.raises(InputError, match="nothing to merge"):
         neotta.merge([])
+    for alone in (first, str(first), neotta.adapt(plain())):
+        with pytest.raises(InputError, match="a list of states"):
+            neotta.merge(alone)
     with pytest.raises(StateError, match="got int"):
         neotta.merge([first, 3])
     neotta.create("lame", plain()).save(tmp_path / "adapter")

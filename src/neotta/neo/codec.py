@@ -238,7 +238,7 @@ class StateFile:
             )
         if strict and any(own.owner[part] != hashed for part, hashed in head.owner.items() if part in own.owner):
             raise StateMismatchError(
-                f"{source} was saved with other head weights: it belongs to another model (or pass strict=False)"
+                f"{source} was saved with other head weights: it is of another model (or load it with strict=False)"
             )
         try:
             check_values(own.fields, head.table)

@@ -44,6 +44,8 @@ def merge(states: Iterable[str | os.PathLike[str] | StateFile | nn.Module]) -> S
         StateFileError: A file is missing or damaged.
         StateError: A state holds values that make no sense, such as NaN or a negative count.
     """
+    if isinstance(states, (str, os.PathLike, StateFile, nn.Module)):
+        raise InputError(f"expected a list of states to merge, got a single {type(states).__name__}")
     read = [_read(state) for state in states]
     if not read:
         raise InputError("nothing to merge: pass at least one state")

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from neotta.adapters._methods import register
 from neotta.adapters.base import Adapter, EmbeddingAdapter
 from neotta.adapters.declaration import Declaration
-from neotta.errors import UnsupportedModelError
 from neotta.neo.codec import check_values
 from neotta.neo.files import check_offsets, file_of, fitting, opened
 from neotta.neo.head import NEOHead
@@ -174,10 +173,6 @@ class NEOBN(NEOAdapter):
         super()._start()
         options = self.options.given()
         self._norms: dict[str, AdaptiveNorm] = adaptive_norms(self.model, options["statistics"], options["momentum"])
-        if not self._norms:
-            raise UnsupportedModelError(
-                f"neo-bn needs BatchNorm layers, and {type(self.model).__name__} has none: use 'neo'"
-            )
         self.neo.followers = [Unregistered(norm) for norm in self._norms.values()]
         self._swap = ModuleSwap(
             self.model, {self.model.get_submodule(name): norm for name, norm in self._norms.items()}

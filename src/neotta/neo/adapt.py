@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
-from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError, UnsupportedModelError
+from neotta.errors import AlreadyAdaptedError, OptionError, UnknownMethodError
 from neotta.neo.find_head import find_heads
 from neotta.neo.head import NEOHead
 from neotta.neo.head_views import CosineView, NEOConvHead
@@ -181,8 +181,4 @@ def _states(
 def _norm_pairs(model: nn.Module, rule: Rule) -> dict[nn.Module, AdaptiveNorm]:
     values = rule.given()
     norms = adaptive_norms(model, values["statistics"], values["momentum"])
-    if not norms:
-        raise UnsupportedModelError(
-            f"neo-bn needs BatchNorm layers, and {type(model).__name__} has none: use neotta.adapt(model, 'neo')"
-        )
     return {model.get_submodule(name): norm for name, norm in norms.items()}

@@ -16,6 +16,7 @@ from torch.compiler import is_compiling
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from neotta._warning import warn
+from neotta.errors import UnsupportedModelError
 from neotta.neo.context import adapts_in_graph, is_paused
 
 Statistics = Literal["batch", "ema"]
@@ -142,6 +143,8 @@ def warned_of_few_classes(logits: Tensor) -> bool:
 def adaptive_norms(model: nn.Module, statistics: Statistics, momentum: float) -> dict[str, AdaptiveNorm]:
     """Create the replacements of all BatchNorm layers of a model, by name; the first one warns of small batches."""
     layers = norm_layers(model)
+    if not layers:
+        raise UnsupportedModelError(f"neo-bn needs BatchNorm layers, and {type(model).__name__} has none: use 'neo'")
     return {
         name: adaptive_norm(layer, statistics, momentum, warns=place == 0) for place, (name, layer) in enumerate(layers)
     }

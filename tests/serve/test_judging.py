@@ -10,7 +10,8 @@ from support.serving import pictures, serving, small_engine, wait_until
 
 from neotta.cli.serve import open_engine
 from neotta.data.handwritten import digits
-from neotta.deploy.serve.judging import DISAGREEMENTS, Shown
+from neotta.deploy.serve.history import History
+from neotta.deploy.serve.judging import DISAGREEMENTS, LEFT, Shown
 
 KEY = "a key of sixteen characters"
 
@@ -28,7 +29,7 @@ def shown(disagreements, agreements=0):
 
 
 def state(camera, method="GET", part="state", body=b""):
-    return json.loads(camera.reply(method, part, body, "neo").body)
+    return json.loads(camera.reply(method, part, body, "neo", lambda: None).body)
 
 
 def test_only_the_newest_disagreements_and_the_images_since_are_judged():
@@ -46,16 +47,56 @@ def test_only_the_newest_disagreements_and_the_images_since_are_judged():
     assert "20 images" in " ".join(state(few)["sentences"])
 
 
-def test_what_arrives_later_does_not_change_a_judgement_until_it_begins_again():
+def test_what_arrives_later_does_not_change_a_judgement_and_who_begins_joins_it_until_it_is_over():
     camera = shown(5)
     assert state(camera)["image"] == 0
     state(camera, "POST", "answer", b'{"image": 0, "choice": 0}')
     camera.add("plain", "adapted", b"later")
     assert (state(camera)["image"], state(camera)["images"]) == (1, 5)
-    assert camera.reply("GET", "image/0", b"", "neo").body.startswith(b"picture")
+    assert camera.reply("GET", "image/0", b"", "neo", lambda: None).body.startswith(b"picture")
+    joined = state(camera, "POST", "begin")
+    assert (joined["image"], joined["images"]) == (1, 5), "a second click drops no answers"
+    for image in range(1, 5):
+        state(camera, "POST", "answer", b'{"image": %d, "choice": "none"}' % image)
+    assert state(camera)["finished"]
     begun = state(camera, "POST", "begin")
     assert (begun["image"], begun["images"]) == (0, 6)
-    assert camera.measured() is None
+    state(camera, "POST", "answer", b'{"image": 0, "choice": "none"}')
+    camera._used -= LEFT + 1
+    assert state(camera, "POST", "begin")["image"] == 0, "one that was left goes on after a day"
+
+
+def test_a_request_that_only_reads_begins_nothing_again():
+    camera = shown(1)
+    state(camera, "POST", "answer", b'{"image": 0, "choice": "none"}')
+    assert state(camera)["finished"]
+    assert camera.reply("GET", "begin", b"", "neo", lambda: None).status == 404
+    assert state(camera)["finished"]
+
+
+def test_what_was_measured_is_kept_at_each_answer_and_survives_a_restart_and_a_page_of_before(tmp_path):
+    def judged(client):
+        return client.get("/streams/gate")[1]["judged"]
+
+    def answer(client, image):
+        return client.post("/judgements/gate?part=answer", {"image": image, "choice": "none"})[0]
+
+    with serving(folder=tmp_path, pictures=True) as client:
+        client.infer(pictures(1), stream="gate")
+        for index in range(8):
+            client.service.shown["gate"].add("plain", "adapted", b"picture %d" % index)
+        assert judged(client) is None
+        assert [answer(client, image) for image in range(3)] == [200] * 3
+        before = judged(client)
+        assert (before["answers"], before["images"]) == (3, 9)
+    with serving(folder=tmp_path, pictures=True) as client:
+        assert judged(client) == before
+        client.infer(pictures(1), stream="gate")
+        client.service.shown["gate"].add("plain", "adapted", b"new")
+        assert (answer(client, 3), judged(client)) == (200, before), "a page of before the restart changes nothing"
+        assert (answer(client, 0), judged(client)["answers"]) == (200, 1)
+        client.ask("DELETE", "/streams/gate")
+    assert History(tmp_path).judged == {}
 
 
 def test_without_pictures_there_is_nothing_to_judge():

@@ -216,7 +216,17 @@ def _inferred(answer: Answer, message: Message, service: Service) -> Response:
     head |= {"id": message.id} if message.id else {}
     head["parameters"] = {"stream": message.stream, "adapted": bool(answer.learnt.any())}
     head["parameters"] |= {"shadow": True} if service.settings.shadow else {}
-    content, length = encode(head, _outputs(answer, message.outputs, service), message.outputs)
+    shown = answer.plain if service.settings.shadow else answer.adapted
+    best = shown.argmax(1)
+    every = {
+        "logits": shown,
+        "probabilities": _softmax(shown),
+        "label": np.array([service.engine.labels[index] for index in best], object),
+        "class": best,
+        "plain_class": answer.plain.argmax(1),
+        "adapted_class": answer.adapted.argmax(1),
+    }
+    content, length = encode(head, {name: every[name] for name in message.outputs}, message.outputs)
     if not length:
         return Response(content, media_type="application/json")
     return Response(content, media_type="application/octet-stream", headers={HEADER: str(length)})
@@ -230,20 +240,6 @@ def _best(logits: Array, top: int, labels: tuple[str, ...]) -> list[dict[str, An
 
 def _softmax(logits: Array) -> Array:
     return torch.from_numpy(logits).softmax(-1).numpy()
-
-
-def _outputs(answer: Answer, names: dict[str, bool], service: Service) -> dict[str, Array]:
-    shown = answer.plain if service.settings.shadow else answer.adapted
-    best = shown.argmax(1)
-    every = {
-        "logits": shown,
-        "probabilities": _softmax(shown),
-        "label": np.array([service.engine.labels[index] for index in best], object),
-        "class": best,
-        "plain_class": answer.plain.argmax(1),
-        "adapted_class": answer.adapted.argmax(1),
-    }
-    return {name: every[name] for name in names}
 
 
 # ---- streams

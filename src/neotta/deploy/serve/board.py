@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from neotta._version import __version__
-from neotta.deploy.serve.fair import Readers
 from neotta.monitoring.prometheus import HEALTH, family
 
 if TYPE_CHECKING:
@@ -33,18 +32,16 @@ class Shown(NamedTuple):
     number: int  # grows by one
     everything: str  # those in trouble first
     changes: str  # those that changed since the last number
-    quiet: bool  # whether none did
 
 
 class Board:
     """The summaries of all streams. Only those of streams that changed are made again."""
 
-    def __init__(self, service: Service, readers: Readers) -> None:
-        self._service, self._readers = service, readers
-        self._kept: dict[str, tuple[tuple[Stream, int, int], dict[str, Any], str]] = {}
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._kept: dict[str, tuple[tuple[Stream, float, int], dict[str, Any], str]] = {}
         self._lock = asyncio.Lock()
-        self._shown, self._made = Shown(0, "", "", True), -math.inf
-        self._version = 0  # of the service, when it was made
+        self._shown, self._made = Shown(0, "", ""), -math.inf
 
     @property
     def summaries(self) -> list[dict[str, Any]]:
@@ -52,15 +49,14 @@ class Board:
 
     async def latest(self) -> Shown:
         async with self._lock:
-            if time.monotonic() - self._made >= EVERY or self._version != self._service.version:
-                await self._readers.run(self._make, ("", "board"), 1)
+            if time.monotonic() - self._made >= EVERY:
+                await self._service.images.readers.run(self._make, ("", "board"), 1)
             return self._shown
 
     def _make(self) -> None:
-        self._version = self._service.version
         before, after, changed = self._kept, dict[str, Any](), []
         for name, stream in [*self._service.streams.items()]:
-            mark, kept = (stream, stream.version, stream.images), before.get(name)
+            mark, kept = (stream, stream.changed, stream.images), before.get(name)
             if kept is None or kept[0] != mark:
                 summary = self._service.summary(name, stream)
                 kept = mark, summary, json.dumps(summary)
@@ -73,8 +69,7 @@ class Board:
             f'{{"server": {server}, "streams": [{", ".join(texts)}], "more": {more}}}'
             for texts in ([text for _, _, text in first], changed[:SHOWN])
         )
-        quiet = not changed and len(after) == len(before)
-        self._shown = Shown(self._shown.number + 1, everything, changes, quiet)  # also if who asked has gone
+        self._shown = Shown(self._shown.number + 1, everything, changes)  # also if who asked has gone
         self._made = time.monotonic()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from importlib.resources import files
@@ -54,12 +53,11 @@ def add(app: FastAPI, service: Service) -> None:
     async def lines(request: Request, client: str) -> AsyncIterator[str]:
         listeners[client] += 1
         try:
-            number, sent = -1, 0.0
+            number = -1
             while not service.ending and not await request.is_disconnected():
-                shown, now = await service.board.latest(), time.monotonic()
-                if shown.number > number and (not shown.quiet or now - sent >= 5):  # now and then: the line is alive
+                shown = await service.board.latest()
+                if shown.number > number:
                     yield f"data: {shown.changes if shown.number == number + 1 else shown.everything}\n\n"
-                    sent = now
                 number = shown.number
                 await asyncio.sleep(EVERY / 2)
         finally:

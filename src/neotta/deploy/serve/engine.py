@@ -13,11 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neotta.deploy.serve.fair import Answer
-from neotta.errors import (
-    InputError,
-    OptionError,
-    UnsupportedModelError,
-)
+from neotta.errors import InputError, OptionError, UnsupportedModelError
 from neotta.models.load import LoadedModel
 from neotta.models.preprocess import Preprocess
 from neotta.monitoring.accuracy import stability
@@ -295,7 +291,6 @@ class OnnxEngine(Engine):
             self._classifier.reset()
         self.preprocess = self._classifier.preprocess
         self.rule, self.dirty = "none" if folded else rule or "neo-stream", {}
-        self.options = dict(options)
         self.classes = self._forward(np.zeros((1, 3, *self.preprocess.size), np.float32))[0].shape[1]
         names = self._classifier.labels if labels is None else labels
         self.labels = tuple(names or map(str, range(self.classes)))
@@ -303,26 +298,22 @@ class OnnxEngine(Engine):
             raise OptionError(f"{len(self.labels)} labels for a model of {self.classes} classes")
         self.heads = {}
         if self.rule != "none":
+            if self.rule not in ("neo", "neo-continual", "neo-stream") or options.get("shrinkage"):
+                raise OptionError(
+                    f"the rule {self.rule!r} with these options needs embeddings, which an ONNX file does not show: "
+                    "use neo-stream, neo or neo-continual"
+                )
             known = self._classifier.bias  # in an adaptive file with neo-stream; in others that of the last layer
             weight, bias = read_head(path, "logits", adapted=True) if known is None else (None, known)
-            self.heads[NAMELESS] = neo = self._head(weight, bias, folder, capacity)
+            known_rule, spill = rule_of(self.rule, options), None
+            if folder is not None:
+                owner = f"{owner_of(None, bias, self.classes)} logits {self.rule} {known_rule}"
+                spill = Spill(Path(folder) / NAMELESS, known_rule.layout(self.classes).width, owner)
+            most = None if spill is None else capacity
+            table = Streams(known_rule, self.classes, many=True, capacity=most, spill=spill)
+            self.heads[NAMELESS] = neo = OutputHead.of(weight, bias, table)
             if adaptive:  # whose rule hides the head
                 neo.last = next(iter(self._classifier.states.heads.values())).owner.get("weight")
-
-    def _head(
-        self, weight: Array | None, bias: Array | None, folder: str | os.PathLike[str] | None, capacity: int
-    ) -> OutputHead:
-        if self.rule not in ("neo", "neo-continual", "neo-stream") or self.options.get("shrinkage"):
-            raise OptionError(
-                f"the rule {self.rule!r} with these options needs embeddings, which an ONNX file does not show: use "
-                "neo-stream, neo or neo-continual"
-            )
-        rule, spill = rule_of(self.rule, self.options), None
-        if folder is not None:
-            owner = f"{owner_of(None, bias, self.classes)} logits {self.rule} {rule}"
-            spill = Spill(Path(folder) / NAMELESS, rule.layout(self.classes).width, owner)
-        streams = Streams(rule, self.classes, many=True, capacity=None if spill is None else capacity, spill=spill)
-        return OutputHead.of(weight, bias, streams)
 
     def _forward(self, images: Array) -> tuple[Array, tuple[Tensor, ...]]:
         return self._classifier.predict(images, adapt=False), ()

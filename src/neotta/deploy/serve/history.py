@@ -1,4 +1,4 @@
-"""What is kept of streams beside their states, in SQLite: frozen or not, points for the plots, snapshots to go back to.
+"""What is kept of streams beside their states, in SQLite: frozen or not, gains, points of plots, old states.
 
 Everything is bounded: points and snapshots get sparser with age.
 """
@@ -28,6 +28,7 @@ CREATE TABLE IF NOT EXISTS points (stream TEXT NOT NULL, time REAL NOT NULL, poi
 CREATE INDEX IF NOT EXISTS points_of ON points (stream);
 CREATE TABLE IF NOT EXISTS snapshots (stream TEXT NOT NULL, time REAL NOT NULL, state BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS snapshots_of ON snapshots (stream, time);
+CREATE TABLE IF NOT EXISTS judged (stream TEXT PRIMARY KEY, gain TEXT NOT NULL) WITHOUT ROWID;
 """
 
 
@@ -50,6 +51,7 @@ class History:
             self._database.executescript(_TABLES)
             self._database.execute(f"PRAGMA user_version = {FORMAT}")
             self.frozen = {stream for (stream,) in self._database.execute("SELECT stream FROM frozen")}
+            self.judged = {name: json.loads(gain) for name, gain in self._database.execute("SELECT * FROM judged")}
 
     def close(self) -> None:
         """Close the database, so that another server can open it."""
@@ -62,12 +64,19 @@ class History:
             self._database.execute(text, (stream,))
             (self.frozen.add if frozen else self.frozen.discard)(stream)
 
+    def judge(self, stream: str, gain: Mapping[str, Any] | None) -> None:
+        """Keep what answers of an operator measured."""
+        with self._translated():
+            self._database.execute("INSERT OR REPLACE INTO judged VALUES (?, ?)", (stream, json.dumps(gain)))
+            self.judged[stream] = gain
+
     def forget(self, stream: str) -> None:
         """Delete everything about a stream."""
         with self._translated(), transaction(self._database):
-            for table in ("frozen", "points", "snapshots"):
+            for table in ("frozen", "points", "snapshots", "judged"):
                 self._database.execute(f"DELETE FROM {table} WHERE stream = ?", (stream,))
             self.frozen.discard(stream)
+            self.judged.pop(stream, None)
 
     # ---- points
 

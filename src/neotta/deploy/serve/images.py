@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import torch
+from PIL import Image
 
 from neotta.data.decode import decode, probe
 from neotta.data.loading import normalized
@@ -73,10 +75,13 @@ class Images:
         pixels = torch.from_numpy(work().transpose(2, 0, 1)[None])
         row[:] = normalized(pixels, self.preprocess.normalize).numpy()
 
-    def pixels(self, image: Array) -> Array:
-        """The pixels, (H, W, 3) uint8, of an image that is ready."""
+    def thumbnail(self, image: Array) -> bytes:
+        """A small JPEG file of an image that is ready."""
         scaled = self.preprocess.denormalize(torch.tensor(image)).clamp(0, 1) * 255
-        return np.asarray(scaled.round().to(torch.uint8).permute(1, 2, 0).numpy())
+        small, buffer = Image.fromarray(scaled.round().to(torch.uint8).permute(1, 2, 0).numpy()), io.BytesIO()
+        small.thumbnail((224, 224))
+        small.save(buffer, "JPEG", quality=80)
+        return buffer.getvalue()
 
     def _decoded(self, file: bytes) -> Array:
         return self.preprocess.pixels(decode(file, max_pixels=self.limits.pixels))

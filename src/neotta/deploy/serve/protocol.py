@@ -36,31 +36,25 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True)
 
 
-class TensorParameters(_Part):
-    binary_data_size: Size | None = None
+class Parameters(_Part):
+    stream: str | int | None = None  # of a request
+    adapt: bool = True
+    binary_data_output: bool = False
+    binary_data_size: Size | None = None  # of an input
+    binary_data: bool | None = None  # of an output
 
 
 class Tensor(_Part):
     name: Name
     shape: Annotated[list[Size], Field(max_length=8, fail_fast=True)]
     datatype: Annotated[str, Field(pattern=f"^({KINDS})$")]
-    parameters: TensorParameters | None = None
+    parameters: Parameters | None = None
     data: Any = None
-
-
-class OutputParameters(_Part):
-    binary_data: bool | None = None
 
 
 class Output(_Part):
     name: Name
-    parameters: OutputParameters | None = None
-
-
-class Parameters(_Part):
-    stream: str | int | None = None
-    adapt: bool = True
-    binary_data_output: bool = False
+    parameters: Parameters | None = None
 
 
 class Head(_Part):
@@ -97,7 +91,10 @@ def parse(body: bytes | bytearray, head_length: int, known: Sequence[str], most:
         raise RequestError(400, f"{len(rest) - used} bytes follow the tensor: does binary_data_size add up?")
     parameters = head.parameters or Parameters()
     every = parameters.binary_data_output
-    outputs = {each.name: _or(each.parameters, every) for each in head.outputs or ()} or dict.fromkeys(known, every)
+    chosen = {
+        each.name: None if each.parameters is None else each.parameters.binary_data for each in head.outputs or ()
+    }
+    outputs = {name: every if own is None else own for name, own in (chosen or dict.fromkeys(known)).items()}
     if unknown := [name for name in outputs if name not in known]:
         raise RequestError(400, f"there is no output {unknown[0]!r}: this model has {', '.join(known)}")
     return Message(head.id, stream_id(parameters.stream), parameters.adapt, outputs), images
@@ -112,10 +109,6 @@ def head_length(header: str | None, body: int) -> int:
     return int(header)
 
 
-def _or(parameters: OutputParameters | None, every: bool) -> bool:
-    return every if parameters is None or parameters.binary_data is None else parameters.binary_data
-
-
 def _sentence(error: ValidationError) -> str:
     """The first thing that is wrong with the JSON of a request."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
@@ -125,22 +118,19 @@ def _sentence(error: ValidationError) -> str:
 
 def _values(tensor: Tensor, rest: memoryview) -> tuple[Array, int]:
     """The values of an input, and how many bytes it took."""
-    parameters = tensor.parameters or TensorParameters()
-    size = parameters.binary_data_size
-    if size is None:
-        if tensor.data is None:
-            raise RequestError(400, "the input has neither data nor a binary_data_size")
-        return _from_json(tensor), 0
-    if size > len(rest):
+    size, count = (tensor.parameters or Parameters()).binary_data_size, math.prod(tensor.shape)
+    if size is None and tensor.data is None:
+        raise RequestError(400, "the input has neither data nor a binary_data_size")
+    if size is not None and size > len(rest):
         raise RequestError(400, f"binary_data_size is {size}, more than the {len(rest)} bytes that were sent")
-    return _from_bytes(tensor, rest[:size]), size
+    flat = _from_json(tensor) if size is None else _from_bytes(tensor.datatype, rest[:size])
+    if len(flat) != count:
+        raise RequestError(400, f"the input has {len(flat)} values: {count} expected for its shape")
+    return flat.reshape(tensor.shape), size or 0
 
 
 def _from_json(tensor: Tensor) -> Array:
     flat = _flat(tensor.data, len(tensor.shape))
-    count = math.prod(tensor.shape)
-    if len(flat) != count:
-        raise RequestError(400, f"the input has {len(flat)} values: {count} expected for its shape")
     if tensor.datatype == "BYTES":
         raise RequestError(400, "BYTES images must be image files, sent as binary data, with the shape [N]")
     dtype = np.dtype(DTYPES[tensor.datatype])
@@ -148,7 +138,7 @@ def _from_json(tensor: Tensor) -> Array:
     if not set(map(type, flat)) <= FITTING[dtype.kind]:  # NumPy would read texts as numbers
         raise wrong
     try:
-        return np.array(flat, dtype).reshape(tensor.shape)
+        return np.array(flat, dtype)
     except (ValueError, OverflowError):
         raise wrong from None
 
@@ -167,22 +157,14 @@ def _flat(data: Any, depth: int) -> list[Any]:
     return values
 
 
-def _from_bytes(tensor: Tensor, content: memoryview) -> Array:
-    count = math.prod(tensor.shape)
-    if tensor.datatype == "BYTES":
-        texts = _strings(content)
-        if len(texts) != count:
-            raise RequestError(400, f"the input has {len(texts)} values: {count} expected for its shape")
-        values = np.empty(count, object)
-        values[:] = texts
-        return values.reshape(tensor.shape)
-    dtype = np.dtype(DTYPES[tensor.datatype])
-    if len(content) != count * dtype.itemsize:
-        raise RequestError(400, f"the input has {len(content)} bytes: {count * dtype.itemsize} expected for its shape")
-    return np.frombuffer(content, dtype).reshape(tensor.shape)
-
-
-def _strings(content: memoryview) -> list[bytes]:
+def _from_bytes(datatype: str, content: memoryview) -> Array:
+    if datatype != "BYTES":
+        dtype = np.dtype(DTYPES[datatype])
+        if len(content) % dtype.itemsize:
+            raise RequestError(
+                400, f"the input has {len(content)} bytes: {dtype.itemsize} expected for each {datatype}"
+            )
+        return np.frombuffer(content, dtype)
     texts: list[bytes] = []
     place = 0
     while place < len(content):
@@ -193,7 +175,9 @@ def _strings(content: memoryview) -> list[bytes]:
             raise RequestError(413, f"the input has more than {ELEMENTS:,} elements")
         texts.append(bytes(content[place + 4 : place + 4 + length]))
         place += 4 + length
-    return texts
+    values = np.empty(len(texts), object)
+    values[:] = texts
+    return values
 
 
 def encode(head: Mapping[str, Any], outputs: Mapping[str, Array], binary: Mapping[str, bool]) -> tuple[bytes, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import logging
 import math
 import signal
@@ -14,7 +13,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
-from PIL import Image
 
 from neotta.deploy.serve.auth import Keys
 from neotta.deploy.serve.board import Board, Metrics
@@ -28,7 +26,6 @@ from neotta.errors import NeottaError, StateError, StorageError
 from neotta.evaluate.judgement import readable_names
 from neotta.monitoring.accuracy import Estimate, Recent
 from neotta.monitoring.health import Health
-from neotta.neo.statefile import Array
 from neotta.report.judge_page import Reply
 
 Result = TypeVar("Result")
@@ -46,7 +43,7 @@ class Stream:
         self.accuracy: Estimate | None = None
         self.error = ""  # why it is quarantined
         self.images = 0  # answered since the server started
-        self.version = 0  # grows with every change, over all streams
+        self.changed = 0.0  # by time.monotonic(), when what is shown of it was last computed
         self.seen: float | None = None  # time of the last image
         self.picture: bytes | None = None  # the last one as a small JPEG file, if pictures are kept
         self.recent = Recent(classes)
@@ -68,9 +65,8 @@ class Service:
         self.metrics = Metrics(self)
         self.batcher = Batcher(self.run, settings.limits)
         self.call = self.batcher.call
-        self.version = 0
         self.keys = Keys(settings.key, settings.key_file)
-        self.board = Board(self, self.images.readers)
+        self.board = Board(self)
         self.writable = True  # whether the last write succeeded
         self.ending = False  # set when the server is told to end
         self._tasks: list[asyncio.Task[None]] = []
@@ -185,7 +181,7 @@ class Service:
             stream.recent.add(answer.adapted[finite], answer.stable[finite])
             stream.images, stream.seen = stream.images + len(job.images), time.time()
             if self.settings.pictures:
-                stream.picture = _thumbnail(self.images.pixels(job.images[-1]))
+                stream.picture = self.images.thumbnail(job.images[-1])
                 if job.stream in self.shown or len(self.shown) < CAMERAS:
                     plain, adapted = (self.names[logits[-1].argmax()] for logits in (answer.plain, answer.adapted))
                     self.shown.setdefault(job.stream, Shown()).add(plain, adapted, stream.picture)
@@ -195,7 +191,7 @@ class Service:
         stream = self.streams.setdefault(name, Stream(self.engine.classes))
         stream.error = f"stream {name!r} is quarantined: its stored state cannot be read, and a reset heals it"
         log.error("%s (%s)", stream.error, error)
-        self._changed(stream)
+        stream.changed = time.monotonic()
         return stream.error
 
     def _read(self, name: str, read: Callable[[str], Result]) -> Result | None:
@@ -216,24 +212,20 @@ class Service:
         remark = "most of the last answers are one class, as after a collapse"
         return replace(health, remarks=(*health.remarks, remark), signs=(*health.signs, "one-answer"))
 
-    def _changed(self, stream: Stream) -> None:
-        self.version += 1
-        stream.version = self.version
-
     def refresh(self) -> None:
         """Compute the health of streams that were active, those first that were not refreshed for longest."""
         if not self.writable:
             self.history.check_room()
             self.writable = True
         active = [item for item in [*self.streams.items()] if item[1].images != item[1].refreshed and not item[1].error]
-        for name, stream in sorted(active, key=lambda item: item[1].version)[:REFRESHED]:
+        for name, stream in sorted(active, key=lambda item: item[1].changed)[:REFRESHED]:
             stream.refreshed = stream.images
             stream.health = self._health(name)
             stream.accuracy = stream.recent.estimate()
             if stream.health is not None and "one-answer" in stream.health.signs and not stream.accuracy.reason:
                 reason = "the rule takes most samples for one class, as after a collapse"
                 stream.accuracy = Estimate(math.nan, math.nan, math.nan, "", reason)
-            self._changed(stream)
+            stream.changed = time.monotonic()
 
     def record(self) -> bool:
         """Add points to the histories of some streams that were active, and take snapshots; whether there are more."""
@@ -266,7 +258,7 @@ class Service:
             "error": stream.error or None,
             "health": health,
             "accuracy": None if stream.accuracy is None else _finite(stream.accuracy._asdict()),
-            "judged": self.shown[name].measured() if name in self.shown else None,
+            "judged": self.history.judged.get(name),
             "images": stream.images,
             "seen": stream.seen,
             "picture": stream.picture is not None,
@@ -292,12 +284,15 @@ class Service:
 
     def judge(self, name: str, method: str, part: str, body: bytes) -> Reply:
         """Answer a request of the page on which answers of a stream are judged."""
-        stream = self.known(name)
-        if name not in self.shown:
+        stream, shown = self.known(name), self.shown.get(name)
+        if shown is None:
             raise RequestError(404, "no pictures of this stream are kept: switch them on with pictures = true")
-        reply = self.shown[name].reply(method, part, body, self.engine.rule)
-        self._changed(stream)
-        return reply
+
+        def changed() -> None:
+            self.history.judge(name, shown.measured())
+            stream.changed = time.monotonic()
+
+        return shown.reply(method, part, body, self.engine.rule, changed)
 
     # ---- acting on streams, in the thread that owns the model
 
@@ -326,7 +321,7 @@ class Service:
         if action in ("reset", "rollback"):
             stream.error, stream.recent, stream.accuracy = "", Recent(self.engine.classes), None
         stream.health = self._health(name)
-        self._changed(stream)
+        stream.changed = time.monotonic()
         log.info(action, extra={"values": {"stream": name}})
         return {**self.summary(name, stream), **more}
 
@@ -337,7 +332,6 @@ class Service:
         self.history.forget(name)
         del self.streams[name]
         self.shown.pop(name, None)
-        self.version += 1
         log.info("forgotten", extra={"values": {"stream": name}})
         return {"id": name, "forgotten": True}
 
@@ -345,10 +339,3 @@ class Service:
 def _finite(figures: Mapping[str, Any]) -> dict[str, Any]:
     """Figures for JSON, which has no NaN."""
     return {name: None if value != value else value for name, value in figures.items()}
-
-
-def _thumbnail(pixels: Array) -> bytes:
-    image, buffer = Image.fromarray(pixels), io.BytesIO()
-    image.thumbnail((224, 224))
-    image.save(buffer, "JPEG", quality=80)
-    return buffer.getvalue()

@@ -236,6 +236,20 @@ def test_a_damaged_state_is_refused():
     assert all(torch.equal(before[name], tensor) for name, tensor in adapter.state_dict().items())
 
 
+def test_a_state_of_other_classes_is_refused(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 6)).eval()
+    adapter = neotta.create("t3a", model, classes=[0, 1, 2])
+    adapter(torch.randn(4, 3, 2, 2))
+    adapter.save(tmp_path / "state")
+    other = neotta.create("t3a", model, classes=[3, 4, 5])
+    before = other.state_dict()
+    with pytest.raises(StateMismatchError, match="classes"):
+        other.load(tmp_path / "state")
+    assert all(torch.equal(value, before[name]) for name, value in other.state_dict().items())
+    neotta.create("t3a", model, classes=[0, 1, 2]).load(tmp_path / "state")
+
+
 def test_a_state_of_more_supports_is_filtered():
     adapter = neotta.create("t3a", Flat(), filter_k=5)
     for number in range(8):

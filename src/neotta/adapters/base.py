@@ -247,7 +247,7 @@ class Adapter(ABC, Generic[O]):
 
         Args:
             path: The file.
-            strict: Raise an error if the state was saved with other head weights.
+            strict: Raise an error if the state was saved with other head weights, or for other classes.
         """
         state, about = read_state(path)
         mine = self._about()
@@ -255,8 +255,9 @@ class Adapter(ABC, Generic[O]):
             raise StateMismatchError(
                 f"{os.fspath(path)!r} holds the state of {about.get('method')!r}, this adapter is {self.name!r}"
             )
-        if strict and about.get("head") != mine["head"]:
-            raise StateMismatchError(f"{os.fspath(path)!r} was saved with other head weights (see strict=False)")
+        for entry, what in (("head", "head weights"), ("classes", "classes")) if strict else ():
+            if about.get(entry) != mine[entry]:
+                raise StateMismatchError(f"{os.fspath(path)!r} was saved with other {what} (see strict=False)")
         self.load_state_dict(state)
 
     @property
@@ -367,6 +368,7 @@ class Adapter(ABC, Generic[O]):
             "method": self.name,
             "options": {name: str(value) for name, value in options.items()},
             "head": fingerprint({name: value for name, value in head.items() if value is not None}),
+            "classes": None if self.classes is None else self.classes.tolist(),
         }
 
     def _may_adapt(self, adapt: bool) -> bool:

@@ -274,10 +274,12 @@ def many_cameras(known, active, each):
             await asyncio.wait_for(asyncio.gather(*(introduce() for _ in range(CAMERAS))), PATIENCE)
 
         asyncio.run(introduce_all())
+        say(f"{known:,} cameras are known")
         taken = {fresh: [], port: []}
         for turn in range(-1, 5):  # by turns: the machine may be busy
             for each_port, seconds in taken.items():
                 seconds += [asyncio.run(load(each_port, actives, each))[0]] * (turn >= 0)
+            say(f"turn {turn + 1} of 5")
         found[f"{active:,} known"], found[f"{known:,} known"] = (
             active * each / statistics.median(seconds) for seconds in taken.values()
         )
@@ -290,7 +292,7 @@ def memory(requests):
     """Memory of a server, in MB, along many requests of 64 cameras."""
     contents = [request(f"camera {index}", 32) for index in range(CAMERAS)]
     with server("digits", "neo-stream") as (port, pid):
-        asyncio.run(load(port, contents, 100))
+        asyncio.run(load(port, contents, min(100, -(-requests // CAMERAS))))
         found = [resident(pid)]
         for part in range(1, 11):
             asyncio.run(load(port, contents, -(-requests // 10 // CAMERAS)))
@@ -350,12 +352,12 @@ def main():
     say(f"{CAMERAS} cameras, single images of 224 pixels, ViT-Tiny, {given.threads} thread(s), binary tensors")
     rates, spared, *rest = throughput(rounds, each, given.threads)
     found = {"rates": rates, "per_processor_second": spared, **show_throughput(rates, spared, *rest)}
-    known, active = (2000, 50) if given.quick else (10_000, 200)
+    known, active = (1000, 50) if given.quick else (10_000, 200)
     say(f"{active} active cameras of {known:,} known, digits")
-    found["many"] = many_cameras(known, active, 20)
+    found["many"] = many_cameras(known, active, each=4 if given.quick else 20)
     for name, value in found["many"].items():
         print(f"    {name:16} {value:8.2f}" + (" images/s of the active ones" if "known" in name else ""))
-    requests = given.requests or (5000 if given.quick else 100_000)
+    requests = given.requests or (3200 if given.quick else 100_000)
     say(f"memory over {requests:,} requests of {CAMERAS} cameras, digits")
     found["memory_mb"] = grown = memory(requests)
     print(f"    grew by {grown[-1] - grown[0]:+.1f} MB in all, by {grown[-1] - grown[5]:+.1f} MB in the second half")

@@ -252,6 +252,25 @@ def test_summaries_are_made_once_for_all_who_ask_and_again_only_for_what_changed
     )  # for the answer, and for the list
 
 
+def test_new_listeners_cost_one_list_a_second_whatever_changes():
+    with serving() as client:
+        for index in range(40):
+            client.infer(pictures(1), stream=f"camera {index}")
+        board, made, summaries = client.service.board, [], []
+        make, summary = board._make, client.service.summary
+        board._make = lambda: made.append(time.monotonic()) or make()
+        started = time.monotonic()
+        for number in range(32):
+            assert client.post("/streams/camera%205", {"action": "unfreeze" if number % 2 else "freeze"})[0] == 200
+            client.service.summary = lambda name, stream: summaries.append(name) or summary(name, stream)
+            with listening(client.port) as answer:
+                assert answer.readline().startswith(b"data: {")
+            client.service.summary = summary  # what answers an action is not counted
+        lists = 1 + (time.monotonic() - started) / EVERY
+        assert len(made) <= lists
+        assert len(summaries) <= 40 * lists
+
+
 def test_what_changed_is_not_lost_with_the_listener_that_asked_first():
     service = Service(small_engine(), Settings())
     service.run([Job(pictures(1), "gate")])

@@ -278,7 +278,9 @@ class Judgement:
     @property
     def line(self) -> str | None:
         """The line to write, for the rule that certainly helps most; None if none certainly helps."""
-        helping = [(gain.low, line) for gain, line in zip(self.gains, self.lines, strict=True) if gain.low > 0]
+        helping = [
+            (gain.low, line) for gain, line in zip(self.gains, self.lines, strict=True) if gain.verdict == "helps"
+        ]
         return max(helping)[1] if helping else None
 
     def sentences(self) -> list[str]:

@@ -131,6 +131,7 @@ def test_a_binary_head_has_nothing_to_subtract():
     feed(model, torch.randn(64, 4))
     assert neotta.health(model).verdict == "idle"
     assert "fewer than three classes" in neotta.health(model).remarks[0]
+    assert neotta.health(model).signs == ("few-classes",)  # not that frames repeat
 
 
 def test_frames_that_repeat_and_frozen_ones_are_told():

@@ -92,13 +92,14 @@ def health_of(rule: Rule, state: Tensor) -> Health:
     ever, lately = map(Moments.of, fields.scales[0])
     own = rule.estimates(fields.scales)
     enough, visible, mixed = (bool(flags[0, 0]) for flags in (own.enough, own.visible, own.mixed))
+    classes = fields.shift.shape[1]
     shift, spread = float(fields.shift.norm()), math.sqrt(max(float(own.variance[0, 0]), 0.0))
     verdict = "starting" if samples < FEW else "adapting" if shift > 0 else "idle"
     if samples < FEW:
         remarks["few-samples"] = f"only {samples} samples so far" if samples else "no samples so far"
     elif verdict == "adapting":
         pass  # by the window at least, whatever all time shows
-    elif fields.shift.shape[1] < FEWEST_CLASSES:
+    elif classes < FEWEST_CLASSES:
         remarks["few-classes"] = "the model has fewer than three classes: no shift can be told from a label"
     elif not enough:
         remarks["alike"] = "the frames are all alike: nothing can be learnt from them"
@@ -110,7 +111,6 @@ def health_of(rule: Rule, state: Tensor) -> Health:
         remarks["no-shift"] = "no shift is visible beyond noise"
     else:
         remarks["unclear"] = f"a shift shorter than {unseen:.0%} of the spread of the logits could not be seen yet"
-    classes = fields.shift.shape[1]
     seen, labels = torch.split(fields.labels[0, 0], [1, classes])
     counts = labels / seen / classes if rule.prior else ever.uneven / ever.trust + 1 / classes
     top_share = float(counts.max()) if samples and counts.isfinite().all() else math.nan
@@ -119,7 +119,7 @@ def health_of(rule: Rule, state: Tensor) -> Health:
             f"the rule takes about {top_share:.0%} of the samples for one class, as after a collapse"
         )
     draws = float(ever.weight)
-    if samples >= FEW and draws < REPEATED * samples:
+    if samples >= FEW and draws < REPEATED * samples and classes >= FEWEST_CLASSES:  # with fewer it counts none
         remarks["repeats"] = f"frames repeat: {samples} samples count as {draws:.0f} label draws"
     share = changed / samples if samples else 0.0
     if verdict == "idle" and changed:

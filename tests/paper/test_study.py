@@ -17,9 +17,8 @@ def completed(subject):
 
 
 def setting(**given):
-    study = Study(samples=512, **given)
-    subject = completed(Subject())
-    return Setting(study, subject, ("none", "neo", "tent"), images=600, classes=10, clean=True)
+    study = Study(samples=512, methods=["none", "neo", "tent"], **given)
+    return Setting(study, completed(Subject()), images=600, classes=10, clean=True)
 
 
 def test_clean_data_is_corrupted_in_all_ways():
@@ -55,8 +54,8 @@ def test_slow_methods_get_their_own_samples_and_the_others_the_same_ones():
 
 
 def test_over_changing_domains_slow_methods_may_get_fewer_samples_still():
-    study = Study(subjects=[Subject(slow_continual_samples=16)], samples=64)
-    one = Setting(study, study.subjects[0], ("none", "tent"), images=600)
+    study = Study(subjects=[Subject(slow_continual_samples=16)], methods=["none", "tent"], samples=64)
+    one = Setting(study, study.subjects[0], images=600)
     assert [plan.samples for plan in one.online(order="continual")] == [[64], [16]]
     assert [plan.samples for plan in one.online()] == [[64]]
 
@@ -69,7 +68,7 @@ def test_one_plan_where_nothing_is_reduced():
 
 def test_no_more_samples_than_there_are_images():
     study = Study(samples=1000)
-    assert Setting(study, Subject(), ("none",), images=600).samples == 600
+    assert Setting(study, Subject(), images=600).samples == 600
 
 
 @pytest.mark.parametrize(
@@ -173,8 +172,8 @@ def test_methods_beyond_the_study_are_slow_by_their_kind():
 
 
 def test_names_leave_options_out():
-    study = Study()
-    several = Setting(study, Subject(), ("none", "neo-continual:alpha=0.1|0.5", "sar@original", "sar"))
+    study = Study(methods=["none", "neo-continual:alpha=0.1|0.5", "sar@original", "sar"])
+    several = Setting(study, Subject())
     assert several.names == ["none", "neo-continual", "sar"]
 
 
@@ -190,7 +189,7 @@ def test_any_method_can_be_asked_about(evidence):
 def test_what_does_not_work_is_left_out_with_the_reason(tmp_path):
     study = Study(subjects=[Subject(corruptions=["fog"])], methods=["none", "neo", "neo-bn"], samples=8)
     (found,) = Evidence(study, tmp_path / "records.jsonl").settings
-    assert found.methods == ("none", "neo")
+    assert found.methods == ["none", "neo"]
     assert list(found.left_out) == ["neo-bn"]
     assert "BatchNorm" in found.left_out["neo-bn"]
 

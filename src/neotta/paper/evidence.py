@@ -196,7 +196,7 @@ class Evidence:
         source = open_data(subject.data)
         shifted = source.layout in SHIFTED_LAYOUTS or len(source.domains) > 1
         subject = subject.complete(source.domains, clean=not shifted)
-        unseen = Setting(self.study, subject, ("none",), clean=bool(subject.corruptions))
+        unseen = Setting(self.study, subject, clean=bool(subject.corruptions))
         plan = unseen.plan("none", clean=True, samples=[self.study.samples])
         bench = self._bench(plan, source)
         protocol = published_preprocess(source.layout, bench.data.preprocess)
@@ -206,8 +206,6 @@ class Evidence:
             plan = plan.model_copy(update={"model_options": options})
             self._benches.remove(bench)
             bench = self._bench(plan, source, bench)
-        why_not = functools.cache(lambda method: bench.why_not(MethodPlan.parse(method)))
-        reasons = {name: why_not(name) for name in subject.methods or self.study.methods}
         names = bench.data.names(plan.corruptions, plan.severities)
         domains = tuple(name for name in names if name != CLEAN)
         dataset = bench.data.dataset(domains[0] if domains else CLEAN)
@@ -215,8 +213,6 @@ class Evidence:
         return Setting(
             self.study,
             subject,
-            tuple(name for name, reason in reasons.items() if not reason),
-            {name: reason for name, reason in reasons.items() if reason},
             domains,
             images=min(size for size, _ in facts),
             classes=len(dataset.classes or ()) or int(bench.head.weight.shape[0]),
@@ -224,8 +220,8 @@ class Evidence:
             clean=CLEAN in names,
             weights=bench.weights,
             preprocess=bench.data.preprocess,
-            presets={name: bench.preset(name) for name in {MethodPlan.parse(each).method for each in reasons}},
-            why_not=why_not,
+            preset=bench.preset,
+            why_not=functools.cache(lambda method: bench.why_not(MethodPlan.parse(method))),
         )
 
 

@@ -35,8 +35,8 @@ def facts(evidence: Evidence, seconds: float) -> list[tuple[str, str]]:
     for setting in evidence.settings:
         severity = f" at severity {setting.subject.severity}" if setting.subject.corruptions else ""
         what = f"{counted(len(setting.domains), 'domain')}{severity}, {counted(setting.images, 'image')} each"
-        presets = {method: setting.presets.get(method, "paper") for method in setting.names}
-        own = "".join(f"; {method} with the preset {name}" for method, name in presets.items() if name != "paper")
+        presets = ((method, setting.preset(method)) for method in setting.names)
+        own = "".join(f"; {method} with the preset {name}" for method, name in presets if name != "paper")
         done = f"; {in_words(setting.preprocess)}" if setting.preprocess else ""
         rows.append((setting.title, f"{what}, {setting.classes} classes{done}{own}"))
     seeds = counted(len(study.seeds), "seed")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 
 from neotta.errors import DataError
@@ -32,16 +31,12 @@ def setting_of(study: Study, subject: Subject, records: Iterable[Record]) -> Set
     domains = subject.domains or ([] if kept else [name for name in sizes if name != CLEAN])
     subject = subject.model_copy(update={"corruptions": kept, "domains": domains})
     shifted = tuple(_named(name, subject.severity) for name in kept) or tuple(subject.domains)
-    known = {each.method: each for each in mine}
-    why_not = functools.cache(lambda method: "" if MethodPlan.parse(method).method in known else "it is not recorded")
-    wanted = subject.methods or study.methods
+    presets = {each.method: each.preset or "paper" for each in mine}
     first = next((each for each in mine if shifted and shifted[0] in (each.sizes or {})), mine[0])
     used = next((each.preprocess for each in mine if each.preprocess), None)
     return Setting(
         study,
         subject,
-        tuple(name for name in wanted if not why_not(name)),
-        {name: why_not(name) for name in wanted if why_not(name)},
         shifted,
         images=min((sizes[name] for name in shifted if name in sizes), default=max(sizes.values())),
         classes=first.classes or 0,
@@ -49,8 +44,8 @@ def setting_of(study: Study, subject: Subject, records: Iterable[Record]) -> Set
         clean=bool(kept) and CLEAN in sizes,
         weights=first.weights or "",
         preprocess=Preprocess.from_dict(used) if used else None,
-        presets={name: each.preset or "paper" for name, each in known.items()},
-        why_not=why_not,
+        preset=lambda method: presets.get(method, "paper"),
+        why_not=lambda method: "" if MethodPlan.parse(method).method in presets else "it is not recorded",
     )
 
 

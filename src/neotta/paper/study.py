@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -132,8 +132,6 @@ class Setting:
 
     study: Study
     subject: Subject
-    methods: tuple[str, ...]  # of the study, those that work on this model
-    left_out: Mapping[str, str] = field(default_factory=dict)  # why the others do not
     domains: tuple[str, ...] = ()  # the shifted ones
     images: int = 0  # of a domain
     classes: int = 0
@@ -141,8 +139,8 @@ class Setting:
     clean: bool = False  # there are clean versions of the same images
     weights: str = ""  # a hash
     preprocess: Preprocess | None = None  # what is done to images
-    presets: Mapping[str, str] = field(default_factory=dict)  # by method
-    why_not: Callable[[str], str] = field(default=lambda method: "", repr=False, compare=False)  # of any method
+    preset: Callable[[str], str] = lambda method: "paper"  # of a method
+    why_not: Callable[[str], str] = lambda method: ""  # why any method does not work
 
     def suits(self, plan: Plan) -> bool:
         """Whether a plan is on this subject."""
@@ -152,6 +150,17 @@ class Setting:
 
     def can(self, method: str) -> bool:
         return not self.why_not(method)
+
+    @property
+    def methods(self) -> list[str]:
+        """The methods of the study that work on this model."""
+        return [method for method in self.subject.methods or self.study.methods if self.can(method)]
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why the others do not."""
+        wanted = self.subject.methods or self.study.methods
+        return {method: reason for method in wanted if (reason := self.why_not(method))}
 
     @property
     def names(self) -> list[str]:

@@ -133,7 +133,7 @@ def test_published_accuracies_stand_beside_measured_ones_of_the_same_model_and_d
     records = records_of({"none": (220, 240), "neo": (240, 250), "rotta": (100, 100)}, DOMAINS)
 
     def shown(subject):
-        report = Report(ITEM, evidence, Setting(evidence.study, subject, ("none", "neo")))
+        report = Report(ITEM, evidence, Setting(evidence.study, subject))
         report.published_values(("vit-base", "imagenet-c"), Measured.of(records), "another model")
         return report.parts
 

@@ -60,7 +60,7 @@ def planned(**given):
     domains = given.pop("domains", ("fog/5", "snow/5"))
     study = Study(seeds=list(range(10)), **given)
     given = {"domains": domains, "images": 600, "why_not": lambda name: "no" if name == "lame" else ""}
-    setting = Setting(study, Subject(), tuple(study.methods), **given)
+    setting = Setting(study, Subject(), **given)
     (item,) = chosen(["real-streams"])
     return dict(zip(real_streams._kinds(setting), item.runs(setting), strict=True))
 

@@ -9,9 +9,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from neotta.data.base import DataSource
 from neotta.data.opening import open_data
 from neotta.errors import DataError, NeottaError
@@ -169,15 +166,6 @@ class Evidence:
         opened = Bench(plan, model=next(same, model), source=source, cache=self._cache, device=self.study.device)
         self._benches.append(opened)
         return self._benches[-1]
-
-    def embeddings(self, bench: Bench, run: Run) -> tuple[Tensor, Tensor]:
-        """Embeddings (N, d) and labels (N,) of the samples that a run adapts to, in its order."""
-        order = bench.orders(run)[0]
-        dataset = bench.data.dataset(run.domains[0])
-        rows, readable = bench.embeddings.get(dataset, order.index)
-        if dataset.labels is None:
-            raise DataError(f"the images of {run.domains[0]!r} have no labels, which this needs")
-        return rows.clone(), torch.from_numpy(dataset.labels[order.index[readable]]).long()
 
     def _cost(self, setting: Setting, method: str) -> Record | None:
         """What a method costs on this machine; from records alone, on the machine that they are of."""

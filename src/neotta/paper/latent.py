@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -46,21 +47,27 @@ def same_images(setting: Setting, domain: str, samples: int | None = None) -> Ru
     )
 
 
+def embeddings(bench: Bench, run: Run) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
+    """Of the samples that a run adapts to, in its order, those that can be read.
+
+    Returns:
+        Embeddings (N, d), labels (N,), and places in the order (N,).
+    """
+    index, dataset = bench.orders(run)[0].index, bench.data.dataset(run.domain)
+    rows, readable = bench.embeddings.get(dataset, index)
+    if dataset.labels is None:
+        raise DataError(f"the images of {run.domain!r} have no labels, which this needs")
+    return rows, torch.from_numpy(dataset.labels[index[readable]]).long(), readable
+
+
 def pair(bench: Bench, clean: Run, shifted: Run) -> tuple[Tensor, Tensor, Tensor]:
     """Clean and shifted embeddings, (N, d) each, of the images that can be read in both domains, and labels, (N,)."""
-    index = bench.orders(clean)[0].index
-    names = clean.domains[0], shifted.domains[0]
-    here, there = (bench.data.dataset(name) for name in names)
-    if here.labels is None or there.labels is None:
-        raise DataError(f"the images of {names[1]!r} have no labels, which this needs")
-    same = np.array_equal(index, bench.orders(shifted)[0].index)
-    if not same or not np.array_equal(here.labels[index], there.labels[index]):
-        raise DataError(f"{names[0]!r} and {names[1]!r} do not hold the same images in the same order")
-    first, readable = bench.embeddings.get(here, index)
-    second, also_readable = bench.embeddings.get(there, index)
-    both, mine, theirs = np.intersect1d(readable, also_readable, return_indices=True)
-    labels = torch.from_numpy(here.labels[index[both]]).long()
-    return first[torch.from_numpy(mine)], second[torch.from_numpy(theirs)], labels
+    (first, labels, here), (second, others, there) = (embeddings(bench, run) for run in (clean, shifted))
+    _, mine, theirs = (torch.from_numpy(each) for each in np.intersect1d(here, there, return_indices=True))
+    index, other = (bench.orders(run)[0].index for run in (clean, shifted))
+    if not np.array_equal(index, other) or not torch.equal(labels[mine], others[theirs]):
+        raise DataError(f"{clean.domain!r} and {shifted.domain!r} do not hold the same images in the same order")
+    return first[mine], second[theirs], labels[mine]
 
 
 def shifts(evidence: Evidence, setting: Setting) -> dict[str, dict[str, Any]]:

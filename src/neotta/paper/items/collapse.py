@@ -20,7 +20,7 @@ from neotta.paper import published
 from neotta.paper.claims import counted, listed
 from neotta.paper.evidence import Evidence
 from neotta.paper.item import Report, item
-from neotta.paper.latent import CLEAN_NEEDED, pair, same_images
+from neotta.paper.latent import CLEAN_NEEDED, embeddings, pair, same_images
 from neotta.paper.study import Setting
 from neotta.paper.tables import Rows, single
 from neotta.report.grids import Table, grid
@@ -99,14 +99,14 @@ def _measure(evidence: Evidence, setting: Setting) -> dict[str, Any]:
     run = same_images(setting, CLEAN, setting.images)
 
     def compute(bench: Bench) -> dict[str, Any]:
-        embeddings, labels = evidence.embeddings(bench, run)
+        rows, labels, _ = embeddings(bench, run)
         classes = len(torch.unique(labels))
         if len(labels) < 2 * classes:
             raise DataError(
                 f"several images of each class are needed, got {len(labels)} images of {classes} classes: "
                 "use more images"
             )
-        values = list(neural_collapse(embeddings, labels, *_head_of(bench)))
+        values = list(neural_collapse(rows, labels, *_head_of(bench)))
         return {"values": values, "images": len(labels), "classes": classes}
 
     measures: dict[str, Any] = evidence.analysis("neural-collapse", setting, [run], compute)

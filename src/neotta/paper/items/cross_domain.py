@@ -15,7 +15,7 @@ from neotta.evaluate.estimates import METRICS, difference_of
 from neotta.evaluate.metrics import NOTHING, Interval
 from neotta.paper.claims import Holds, counted, family, gained, listed, short_names, together
 from neotta.paper.item import Report, item, need
-from neotta.paper.latent import same_images
+from neotta.paper.latent import embeddings, same_images
 from neotta.paper.measured import Measured
 from neotta.report.charts import heat_chart
 
@@ -79,7 +79,7 @@ def _cosines(report: Report) -> Matrix:
     runs = [same_images(report.setting, domain, report.setting.samples) for domain in domains]
 
     def compute(bench: Bench) -> Any:
-        means = [report.evidence.embeddings(bench, run)[0].double().mean(0) for run in runs]
+        means = [embeddings(bench, run)[0].double().mean(0) for run in runs]
         unit = F.normalize(torch.stack(means), dim=1)
         return (unit @ unit.T).tolist()
 

@@ -222,9 +222,9 @@ def test_actions_do_what_they_say(page, frames, tmp_path):
         assert load_file(tmp_path / "gate.safetensors")
         act(page, "Forget")
         page.get_by_text("does not know this camera").wait_for()
-        assert [each["id"] for each in client.get("/streams")[1]["streams"]] == ["other"]
+        wait_until(lambda: [each["id"] for each in client.get("/streams")[1]["streams"]] == ["other"])
         page.get_by_role("link", name="All cameras").click()
-        assert names(page) == ["other"]
+        wait_until(lambda: names(page) == ["other"])
         assert client.ask("DELETE", "/streams/other")[0] == 200
         page.get_by_text("No camera has sent an image yet").wait_for()
         assert all("404" in error for error in page.errors)

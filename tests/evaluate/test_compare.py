@@ -430,6 +430,14 @@ def test_a_seed_measured_again_on_other_samples():
     assert any("the last ones are shown" in note for note in block.notes)
 
 
+def test_two_versions_of_a_method_are_told():
+    records, _ = made_up()
+    one = records[-1]
+    block = Compared([*records, one.model_copy(update={"key": "again", "revision": "other"})])
+    assert "1 values were measured again" in " ".join(block.notes)
+    assert "the last ones are shown" not in " ".join(Compared(records).notes)
+
+
 def test_what_cannot_be_compared():
     with pytest.raises(OptionError, match="metric is 'accuracy': choose one of top1"):
         compare(frame([record()]), "accuracy")

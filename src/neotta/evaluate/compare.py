@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -42,7 +41,8 @@ def compare(runs: pandas.DataFrame, metric: str = "top1", *, baseline: str = "no
     - `low` and `high` of the mean, and `pairs`, the number of runs behind the difference;
     - `rank`, 1 for the best of the domain, by the mean over what all methods of the table were scored on;
     - `seen`, what was scored; `unknown`, the number of values without answers of each image, and `replaced`, of those
-      that were measured again on other samples; `errors` of runs that failed: seed, key and reason.
+      that were measured again, on other samples or by another version; `errors` of runs that failed: seed, key and
+      reason.
     """
     import pandas
 
@@ -138,14 +138,14 @@ Cells = Mapping[str, Mapping[int, Any]]
 def _rows(runs: pandas.DataFrame, metric: Metric, labels: Sequence[str], base: str | None) -> Iterator[dict[str, Any]]:
     """A row for each domain and method, then the averages."""
     cells, failed = cells_of(runs, metric), dict[tuple[str, str], list[Any]]()
-    measured = {}
+    measured, versions = {}, dict[tuple[str, str], set[Any]]()
     for row in runs.itertuples(index=False):
         place = row.domain, row.method
         if row.failed and row.seed not in cells[place]:  # a later success has another key
             failed.setdefault(place, []).append(row)
         elif not row.failed and math.isfinite(getattr(row, metric.name)):
             measured[(*place, row.seed, row.seen)] = row
-    again = Counter(place[:2] for place in measured)
+            versions.setdefault(place, set()).add((row.seed, row.seen, row.key))
     # of a baseline without manifests nobody knows what it saw
     paired = {place[:1] + place[2:]: row for place, row in measured.items() if place[1] == base and len(row.seen) > 1}
     domains = sorted({domain for domain, _ in cells}, key=_domain_order)
@@ -159,7 +159,7 @@ def _rows(runs: pandas.DataFrame, metric: Metric, labels: Sequence[str], base: s
                 **{"domain": name, "method": label, **_numbers(means.get(name, NOTHING), gaps.get(name))},
                 **{"failed": len(errors), "errors": tuple((row.seed, row.key, row.error) for row in errors)},
                 **{"unknown": sum(row.answers is None for row in cell.values())},
-                **{"replaced": again[name, label] - len(cell) if cell else 0, "rank": math.nan},
+                **{"replaced": len(versions[name, label]) - len(cell) if cell else 0, "rank": math.nan},
                 "seen": frozenset((seed, row.seen) for seed, row in cell.items()),
             }
     for name in (*domains, AVERAGE):
@@ -327,4 +327,5 @@ def _about_gaps(table: pandas.DataFrame, cells: pandas.DataFrame) -> Iterator[st
     if partial:
         yield "An average is given only for methods that have a value for every domain."
     if replaced := cells["replaced"].sum():
-        yield f"{replaced} values were measured again on other samples: the last ones are shown."
+        why = "on other samples or by another version"
+        yield f"{replaced} values were measured again, {why}: the last ones are shown."

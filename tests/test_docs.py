@@ -85,7 +85,8 @@ def test_ci_runs_exactly_the_test_command_of_the_readme():
 
 def test_the_pages_stay_short():
     assert len((ROOT / "README.md").read_text().split()) <= 650
-    assert sum(len(page.read_text().split()) for page in WRITTEN) <= 17_000
+    words = [word for page in WRITTEN for word in page.read_text().split() if re.search("[A-Za-z]", word)]
+    assert len(words) <= 15_000  # beside the numbers of tables
 
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.name)

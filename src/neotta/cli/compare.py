@@ -52,10 +52,7 @@ def compare(
     ] = False,
     harm: Annotated[
         str | None,
-        typer.Option(
-            metavar="METHOD",
-            help="Show where this method gains and does harm, by kind of stream (needs runs with the order real).",
-        ),
+        typer.Option(metavar="METHOD", help="Show where this method gains and does harm, by kind of stream."),
     ] = None,
     kinds: Annotated[
         str | None, typer.Option(help="With --harm: only these orders, such as in-turn,dominant:share=0.9.")

@@ -85,6 +85,7 @@ def test_by_csv_files_of_a_spreadsheet(command, tmp_path, photos):
     done = command("judge", "mnist", "photos", "--ask", "ask.csv", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "60 images to judge" in done.stdout
+    assert done.stderr.endswith("Next: the same command with --answers ask.csv in place of --ask\n")
     with (tmp_path / "ask.csv").open(encoding="utf-8-sig") as file:
         rows = list(csv.reader(file))
     heading, *rows = rows
@@ -114,6 +115,8 @@ def test_labels_in_a_csv_file_are_used_and_nothing_is_asked(command, tmp_path, p
 def test_what_is_wrong_is_said_in_one_line(command, tmp_path, photos):
     (tmp_path / "empty").mkdir()
     (tmp_path / "folders.csv").write_text("zero,0\none,1\n")
+    (tmp_path / "predicted.csv").write_text("image,class,confidence,plain,plain_confidence\n0.png,8,0.7,8,0.7\n")
+    (tmp_path / "model.onnx").touch()
     for words in (
         ["mnist", "nothing"],
         ["mnist", "empty"],
@@ -122,8 +125,11 @@ def test_what_is_wrong_is_said_in_one_line(command, tmp_path, photos):
         ["mnist", "photos", "--ask", "ask.xlsx"],
         ["mnist", "photos", "--answers", "nothing.csv"],
         ["mnist", "photos", "--answers", "folders.csv"],
+        ["mnist", "photos", "--answers", "predicted.csv"],
         ["mnist", "photos", "--labels", "folders.csv"],
+        ["model.onnx", "photos"],
     ):
         done = command("judge", *words, folder=tmp_path)
         assert done.returncode == 2, words
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert "predict and serve" in done.stderr

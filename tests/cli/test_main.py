@@ -112,8 +112,9 @@ def test_errors_are_one_line(command):
             "no such option: --model: it is given by its place, neotta predict MODEL DATA",
         ),
         (["run", "--modle", "m"], "no such option: --modle: it is given by its place, neotta run MODEL DATA"),
-        (["judge", "digits"], "missing argument 'DATA': it is neotta judge MODEL DATA -o OUTPUT"),
+        (["judge", "digits"], "missing argument 'DATA': it is neotta judge MODEL DATA [-o OUTPUT]"),
         (["export", "digits", "m.onnx"], "missing option '--output' / '-o': it is neotta export MODEL -o OUTPUT"),
+        (["judge", "--rule", "neo"], "no such option: --rule: see neotta judge --help"),
         (["check", "--reference", "r"], "no such option: --reference: that is -o FILE"),
     ],
 )

@@ -91,6 +91,9 @@ def test_one_answer_for_most_images_is_to_be_checked(command, tmp_path):
     often, count = Counter(row["class"] for row in rows).most_common(1)[0]
     assert count > 22
     assert f"Check: most answers are {often}" in done.stdout
+    done = command("predict", "digits", "night", "--method", "none", folder=tmp_path)
+    assert "The plain model answered: nothing adapts." in done.stdout
+    assert "adapted" not in done.stdout
 
 
 @pytest.mark.parametrize("form", ["adaptive", "folded"])

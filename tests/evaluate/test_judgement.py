@@ -391,6 +391,14 @@ def test_rows_left_empty_count_as_skipped_and_wrong_words_are_refused(tmp_path):
         judged.read(path)
 
 
+def test_a_class_that_is_no_candidate_of_an_image_is_none_of_these(tmp_path):
+    judged = judgement({"a.png": ("8", "3"), "b.png": ("9", "8")})
+    path = tmp_path / "answers.csv"
+    path.write_text("image,right\na.png,9\nb.png,9\n")
+    judged.read(path)
+    assert dict(zip(judged.order, judged.given, strict=True)) == {"a.png": NONE, "b.png": "9"}
+
+
 def test_answers_of_a_csv_file_for_images_that_changed_since_are_not_used(tmp_path):
     path, hashes = tmp_path / "ask.csv", {}
     judged = judgement(mixed(12, 0, 0), digest=lambda name: hashes.get(name, "old"))

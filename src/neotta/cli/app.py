@@ -170,8 +170,10 @@ def _written(error: Any) -> str:
     places = [param.name.upper() for param in params if param.param_type_name == "argument"]
     usage = " ".join([error.ctx.command_path, *places])
     if not option:
-        return f"it is {usage} -o OUTPUT" if any("--output" in param.opts for param in params) else ""
+        needed = [param.required for param in params if "--output" in param.opts]
+        return f"it is {usage} {'-o OUTPUT' if needed[0] else '[-o OUTPUT]'}" if needed else ""
     known = {f"--{place.lower()}": f"it is given by its place, {usage}" for place in places} | MOVED
     known |= {name: f"did you mean {name!r}?" for param in params for name in param.opts if name.startswith("--")}
-    near = difflib.get_close_matches(option, known, n=1)
+    known = {name.lstrip("-"): hint for name, hint in known.items()}  # dashes would make any two alike
+    near = difflib.get_close_matches(option.lstrip("-"), known, n=1)
     return known[near[0]] if near else ""

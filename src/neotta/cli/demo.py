@@ -55,6 +55,6 @@ def demo(
         console.print(part)
     console.print(Text.assemble("The page with pictures: ", (str(output), "bold")), soft_wrap=True)
     console.print(Text.assemble("Your own model, in one line: ", ("model = neotta.adapt(model)", "bold cyan")))
-    next_step("neotta check MODEL CLEAN_IMAGES   what adapting would cost your own model")
+    next_step("neotta judge MODEL IMAGES   whether it helps on your own")
     if guard_torchvision():
         print(f"`import timm` fails: torchvision does not fit torch {torch.__version__}, take both from the same index")

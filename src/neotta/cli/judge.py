@@ -50,7 +50,7 @@ def judge(
       neotta judge timm:vit_base_patch16_224 photos/
       neotta judge mine.safetensors photos/ --ask questions.csv
     """
-    from neotta.cli.console import Console, progress_bar, say
+    from neotta.cli.console import Console, next_step, progress_bar, say
     from neotta.cli.data import fetch_data
     from neotta.cli.options import user_cache
 
@@ -69,6 +69,8 @@ def judge(
 
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         rows = [] if answers is None else read_csv(answers, ("image",))
+        if rows and "plain" in rows[0]:
+            raise OptionError(f"--answers is {str(answers)!r}, the answers of models as `neotta predict` writes them")
         known = {row["image"]: row["class"] for row in rows if row.get("class", "").strip()}
         judgement = begin(
             load_model(model, **{"labels": names, "device": device, **options}),
@@ -90,6 +92,7 @@ def judge(
     if ask is not None:
         number = counted(judgement.ask(ask), "image")
         say(console, f"{number} to judge: fill in the column right of {ask} from the top, in any tool.")
+        next_step(f"the same command with --answers {ask} in place of --ask")
     elif judgement.decided or judgement.next is None or answers is not None or not _judged_on_page(judgement, console):
         say(console, "\n".join(judgement.sentences()))
 

@@ -92,15 +92,17 @@ def _summary(predictor: _Predictor, answers: Sequence[_Row]) -> Iterator[str]:
     if not answers:
         return
     now, before = [row[1] for row in answers], [row[3] for row in answers]
-    if "" in before:
+    if not predictor.rule:
+        yield "The plain model answered: nothing adapts."
+    elif "" in before:
         yield f"{predictor.rule}: it was folded into the file, which does not tell the plain answers."
     else:
         changed = sum(adapted != plain for _, adapted, _, plain, _ in answers)
         yield f"{predictor.rule} changed {counted(changed, 'answer')} ({changed / len(answers):.1%})."
     for found in predictor.health:
         yield "Health: " + str(found).replace("\n- ", "; ")
-    told = [] if "" in before else [f"plain {frequent(before)}"]
-    yield "Most frequent answers: " + "; ".join([*told, f"adapted {frequent(now)}"])
+    plain = "" if "" in before else f"plain {frequent(before)}; "
+    yield "Most frequent answers: " + (f"{plain}adapted " if predictor.rule else "") + frequent(now)
     (name, count), *_ = Counter(now).most_common(1)
     if count / len(answers) > most(predictor.classes):
         yield f"Check: most answers are {name}, as after a collapse."
@@ -108,7 +110,7 @@ def _summary(predictor: _Predictor, answers: Sequence[_Row]) -> Iterator[str]:
 
 @dataclass
 class _Predictor:
-    rule: str
+    rule: str  # "" if nothing adapts
     # From preprocessed images, (B, 3, H, W), to adapted and plain logits, (B, C); None where plain ones are not known.
     predict: Callable[[Tensor], tuple[Tensor, Tensor | None]]
     end: Callable[[], Iterable[Health]]  # forgets what was learnt of a domain, and says how adapting to it went
@@ -130,7 +132,7 @@ def _torch(model: str, method: str, options: dict[str, Any]) -> _Predictor:
     from neotta.neo.find_head import logits_of
 
     plan = MethodPlan.parse(method)
-    title = find(plan.method).title
+    title = "" if plan.method == "none" else find(plan.method).title
     options["device"] = options["device"] or ("cuda" if torch.cuda.is_available() else "cpu")
     loaded = load_model(model, **options)
     like = next(loaded.model.parameters())
@@ -169,7 +171,7 @@ def _onnx(path: str, method: str | None, labels: list[str] | None, opened_otherw
     if classifier.preprocess is None:
         raise OptionError(f"{path!r} does not say how images are made ready: export a loaded model")
     adaptive = classifier.form == "adaptive"
-    rule = "No adaptation" if method == "none" or not (adaptive or classifier.count) else f"The rule of {path}"
+    rule = "" if method == "none" or not (adaptive or classifier.count) else f"The rule of {path}"
 
     def predict(images: Tensor) -> tuple[Tensor, Tensor | None]:
         logits = torch.from_numpy(classifier.predict(images.numpy(), method is None))

@@ -322,6 +322,7 @@ class Judgement:
     def read(self, path: str | os.PathLike[str]) -> None:
         """Read a CSV file that `ask` wrote; `right` holds a candidate, `none` or `skip`.
 
+        Another class, one that the models give to another image, means `none`.
         Images that were left out before the last answer count as skipped.
         """
         rows = {row["image"]: row for row in read_csv(path, ("image", "right")) if row["right"].strip()}
@@ -336,7 +337,8 @@ class Judgement:
 
     def _meant(self, name: str, said: str) -> str:
         choices = {candidate.casefold(): candidate for candidate in self.candidates(name)}
-        right = {"none": NONE, "skip": SKIP, **choices}.get(said.strip().casefold())
+        others = {each.casefold(): NONE for row in self.answers.values() for each in row}
+        right = {**others, "none": NONE, "skip": SKIP, **choices}.get(said.strip().casefold())
         if right is None:
             raise DataError(f"{said!r} of {name!r} is no candidate: expected {', '.join(choices)}, none or skip")
         return right

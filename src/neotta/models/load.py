@@ -187,6 +187,8 @@ def _packaged_path(name: str) -> Path:
     if name in BUNDLED:
         return BUNDLED[name]
     path = Path(name).expanduser()
+    if path.suffix == ".onnx":
+        raise ModelLoadError(f"{path.name} is for neotta predict and serve: here name the model it was exported from")
     if path.suffix in CHECKPOINTS:
         raise ModelLoadError(
             f"{path.name} holds weights without their model, and neotta unpickles none: build it in mine.py:\n"

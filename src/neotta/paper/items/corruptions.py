@@ -69,12 +69,8 @@ def _judge(results: Measured, against: Measured | None) -> tuple[str, Holds]:
         return text, "unclear"
     where = sure.extent("neo"), against.extent(*against.gaps)
     mine, theirs = ("", "") if where[0] == where[1] else (f" ({where[0]})", f" ({where[1]})")
-    hurt = [
-        domain
-        for domain in sure.domains
-        if with_verdict({"neo": sure.in_domain(domain)[1].get("neo", NOTHING)}, "hurts")
-    ]
-    by_domain = {domain: _rivals_in(against, domain) for domain in against.averaged}
+    hurt = [name for name in sure.domains if verdict(sure.in_domain(name)[1].get("neo", NOTHING)) == "hurts"]
+    by_domain = {domain: _rivals(against.in_domain(domain)[1]) for domain in against.averaged}
     placed = (
         f"; beside methods of others it is {places_in_words(map(_ahead, by_domain.values()))}"
         if len(by_domain) > 1
@@ -92,10 +88,6 @@ def _judge(results: Measured, against: Measured | None) -> tuple[str, Holds]:
 
 def _rivals(gaps: Gaps) -> Gaps:
     return {label: gap for label, gap in gaps.items() if method_of(label) in ("none", *RIVALS)}
-
-
-def _rivals_in(against: Measured, domain: str) -> Gaps:
-    return _rivals(against.in_domain(domain)[1])
 
 
 def _ahead(gaps: Gaps) -> int:
@@ -175,17 +167,13 @@ def _cnn_judge(results: Measured) -> tuple[str, Holds]:
 
 
 def _where_others_lose(results: Measured) -> dict[str, str]:
-    said = {
-        (domain, label): verdict(gap)
-        for domain in results.domains
-        for label, gap in results.in_domain(domain)[1].items()
-    }
-    others = [label for label in results.methods if label not in ("none", "neo")]
-    return {
-        domain: said[domain, "neo"]
-        for domain in results.averaged
-        if (domain, "neo") in said and all(said.get((domain, label)) == "hurts" for label in others)
-    }
+    """What NEO does in each domain in which all methods of others hurt."""
+    found, others = dict[str, str](), set(results.methods) - {"none", "neo"}
+    for domain in results.averaged:
+        gaps = results.in_domain(domain)[1]
+        if "neo" in gaps and others <= set(with_verdict(gaps, "hurts")):
+            found[domain] = verdict(gaps["neo"])
+    return found
 
 
 # ---- stacks

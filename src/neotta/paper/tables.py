@@ -18,10 +18,9 @@ Rows = list[dict[str, Any]]
 """Plain numbers for CSV."""
 
 
-def plain(interval: Interval) -> dict[str, float | int | None]:
-    low, high = (known(end) for end in interval.ends)
-    return {"mean": known(interval.mean), "half_width": known(interval.half_width), "low": low, "high": high,
-            "seeds": interval.runs}  # fmt: skip
+def plain(interval: Interval, prefix: str = "") -> dict[str, float | int | None]:
+    numbers = zip(("mean", "half_width", "low", "high"), (*interval[:2], *interval.ends), strict=True)
+    return {**{prefix + name: known(number) for name, number in numbers}, f"{prefix}seeds": interval.runs}
 
 
 def single(value: float) -> Interval:
@@ -51,8 +50,8 @@ def beside(
         printed, mine = published.get(name, math.nan), measured.get(name, NOTHING)
         gap = mine.mean - printed
         shown[name] = (_text(printed, digits, sign), metric.text(mine, sign), _text(gap, digits, "+"))
-        row = {f"measured_{key}": value for key, value in plain(mine).items()}
-        data.append({corner: name, "published": known(printed), **row, "difference": known(gap)})
+        row = {corner: name, "published": known(printed), **plain(mine, "measured_"), "difference": known(gap)}
+        data.append(row)
     return Table(title, grids.grid(corner, ("published", "measured", "difference"), shown), data, caption)
 
 
@@ -76,9 +75,8 @@ def each_beside(
             gap = mine.mean - printed
             both = f"{_text(printed, 1, '')} / {_text(mine.mean, 1, '')}"
             shown[row].append(Entry().text if math.isnan(gap) else f"{both} ({_text(gap, 1, '+')})")
-            about = {f"measured_{key}": value for key, value in plain(mine).items()}
-            about = {"published": known(printed), "published_half_width": half, **about, "difference": known(gap)}
-            data.append({"domain": row, "method": name, **about})
+            about = {"domain": row, "method": name, "published": known(printed), "published_half_width": half}
+            data.append({**about, **plain(mine, "measured_"), "difference": known(gap)})
     return Table(title, grids.grid("domain", methods, shown), data, caption)
 
 
@@ -139,6 +137,6 @@ def curve_rows(corner: str, curves: Curves) -> Rows:
     rows: Rows = []
     for label, points in curves.items():
         for point in points:
-            gain = {f"gain_{name}": value for name, value in plain(point.gain).items() if name != "seeds"}
+            gain = {name: value for name, value in plain(point.gain, "gain_").items() if name != "gain_seeds"}
             rows.append({corner: point.x, "method": label, **plain(point.mean), **gain})
     return rows

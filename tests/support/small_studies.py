@@ -10,6 +10,7 @@ from scipy.special import softmax
 from neotta.evaluate.costs import CostConditions, cost_record
 from neotta.evaluate.plan import Run
 from neotta.evaluate.records import Records
+from neotta.paper import latent
 from neotta.paper.evidence import Evidence, cost_of
 from neotta.paper.study import Study, Subject
 
@@ -69,8 +70,8 @@ def answers(evidence, setting, samples=-1):
 def first_embeddings(evidence, setting, domain, seed, samples=-1):
     """Embeddings, (N, d) float64, and labels, (N,), in the order in which an online run sees them."""
     run = Run(method="none", domains=(domain,), seed=seed, samples=samples, batch_size=setting.study.batch_size)
-    embeddings, labels = evidence.embeddings(evidence.bench(setting), run)
-    return embeddings.numpy().astype(np.float64), labels.numpy()
+    rows, labels, _ = latent.embeddings(evidence.bench(setting), run)
+    return rows.numpy().astype(np.float64), labels.numpy()
 
 
 def recentered(embeddings, size):

@@ -129,7 +129,8 @@ def test_the_answer_ranks_neo_continual_among_the_methods_of_others(found):
 
 
 def test_methods_that_the_study_has_are_not_run_twice(evidence, item):
-    setting = dataclasses.replace(evidence.settings[0], methods=("none", "neo-continual:alpha=0.05"))
+    study = evidence.study.model_copy(update={"methods": ["none", "neo-continual:alpha=0.05"]})
+    setting = dataclasses.replace(evidence.settings[0], study=study)
     assert [plan.method for plan in item.plans(setting)[0].methods] == ["none", "neo-continual"]
 
 

@@ -31,7 +31,7 @@ def test_costs_are_records(tmp_path, command, small_model):
     said = " ".join(done.stderr.split())
     assert "left out: neo-bn" in done.stdout
     assert "BatchNorm" in done.stdout
-    assert "1 of 3" in said  # how far the work is, out of the way of the result
+    assert "3 of 3" in said  # how far the work is, out of the way of the result
     assert "1 records added" in said
     (row,) = neotta.results(file).frame().to_dict("records")
     assert (row["method"], row["conditions.batch_size"]) == ("neo", 4)

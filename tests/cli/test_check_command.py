@@ -30,7 +30,7 @@ def test_the_bundled_digits(command, tmp_path):
     assert "what it returns is what the model returns" in text
     assert "Use: model = neotta.adapt(model)" in text
     assert "neo-stream, reference" in text
-    assert "The reference was written to" in text
+    assert "The reference was written:" in text
     model = neotta.load_model("digits").model
     neotta.adapt(model, "neo-stream", reference=path)
 

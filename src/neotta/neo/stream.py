@@ -192,12 +192,13 @@ class StreamRule(Rule):
             sticky = state.sticky[:, None]
             drawn = torch.addcmul(drawn, drawn, sticky, value=-self.stay)
             likelihood = (novelty * free).softmax(-1)
-            mix = state.mix if self.clean is None else self._mixed(state.labels)
+            smooth = self._smooth(state.labels)
+            mix = state.mix if self.clean is None else self._mixed(state.labels, smooth)
             posterior = mix * likelihood
             counts = F.pad(posterior / posterior.mean(-1, keepdim=True), (1, 0), value=1.0)
             labels = state.labels + counts[:, None]
             labels[:, 1].sub_(state.labels[:, 1], alpha=1 - FADING)
-            mix = torch.where(usable, self._mixed(labels), mix)
+            mix = torch.where(usable, self._mixed(labels, smooth), mix)
             chain = torch.lerp(mix, torch.where(state.labels[:, 0, :1] > 0, state.last, mix), self.stay)
             expected = torch.lerp(mix, chain, sticky)
             log_prior = (expected / mix).log().clamp(max=BOOST)
@@ -244,12 +245,15 @@ class StreamRule(Rule):
         prior = [state.sticky[:, None], state.last, state.mix, state.labels.view(streams, -1)]
         return torch.cat([state.tallies, scales.view(streams, -1), *known, *prior], 1)
 
-    def _mixed(self, labels: Tensor) -> Tensor:
-        """The mix of labels so far, (K, C); at first all are equally likely, or as likely as in clean data."""
-        smooth: float | Tensor = SMOOTH
-        if self.clean is not None:
-            prior = self.clean.on(labels)[0]
-            smooth = F.pad(SMOOTH * len(prior) * prior, (1, 0), value=SMOOTH)
+    def _smooth(self, like: Tensor) -> float | Tensor:
+        """Pseudo-samples of the mix of labels: all are equally likely, or as likely as in clean data."""
+        if self.clean is None:
+            return SMOOTH
+        prior = self.clean.on(like)[0]
+        return F.pad(SMOOTH * len(prior) * prior, (1, 0), value=SMOOTH)
+
+    def _mixed(self, labels: Tensor, smooth: float | Tensor) -> Tensor:
+        """The mix of labels so far, (K, C)."""
         labels = labels + smooth
         return (labels[..., 1:] / labels[..., :1]).mean(1)
 
@@ -262,10 +266,10 @@ class StreamRule(Rule):
             The new state, what the sticky chain expects of each sample relative to the mix, (K, T, C), and the weight
             of the chain, (K, T).
         """
-        chains, sticky = [], []
+        chains, sticky, smooth = [], [], self._smooth(likelihood)
         blocks = torch.split(likelihood, BLOCK, 1), torch.split(weights, BLOCK, 1), torch.split(counted, BLOCK, 1)
         for chance, some_weights, some_counted in zip(*blocks, strict=True):
-            state = self._told(state, chance, some_weights, some_counted)
+            state = self._told(state, chance, some_weights, some_counted, smooth)
             chances = chance / (chance @ (state.mix / chance.shape[-1])[..., None])
             chain, gain, last = _chain(chances, some_counted, state.mix, state.last, self.stay)
             weight, after = _competed(state.sticky, gain, some_counted)
@@ -287,11 +291,13 @@ class StreamRule(Rule):
         blocks = torch.arange((likelihood.shape[1] + BLOCK - 1) // BLOCK + 1, device=likelihood.device)
         places = blocks[:, None] * BLOCK + torch.arange(BLOCK, device=likelihood.device)
         within = (places < likelihood.shape[1]).to(counted.dtype)
+        smooth = self._smooth(likelihood)  # the body of a scan cannot make tensors of numbers
         places = places.clamp(max=likelihood.shape[1] - 1)
 
         def tell(carried: list[Tensor], block: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-            labels, mix, last = carried
-            told = self._told(state._replace(labels=labels, mix=mix, last=last), *block)
+            (labels, mix, last), (chance, some_weights, some_counted) = carried, block
+            before = state._replace(labels=labels, mix=mix, last=last)
+            told = self._told(before, chance, some_weights, some_counted, smooth)
             return [told.labels, told.mix, told.last], [told.mix.clone()]
 
         start = [part.clone(memory_format=torch.contiguous_format) for part in (state.labels, state.mix, state.last)]
@@ -312,9 +318,11 @@ class StreamRule(Rule):
         state = state._replace(labels=labels, mix=mix, last=last, sticky=sticky)
         return state, chain.transpose(0, 1), weight.transpose(0, 1)
 
-    def _told(self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor) -> StreamState:
+    def _told(
+        self, state: StreamState, likelihood: Tensor, weights: Tensor, counted: Tensor, smooth: float | Tensor
+    ) -> StreamState:
         """Let samples join the mix of labels that they are judged by."""
-        mix = state.mix if self.clean is None else self._mixed(state.labels)
+        mix = state.mix if self.clean is None else self._mixed(state.labels, smooth)
         number = counted.cumsum(1)
         total = number[:, -1:]
         keep = F.pad(FADING**total, (1, 0), value=1.0)
@@ -323,7 +331,7 @@ class StreamRule(Rule):
         counts = (joining / evidence) @ likelihood * mix[:, None]
         counts = torch.cat([joining.sum(-1, keepdim=True), counts], -1)
         labels = torch.addcmul(counts, state.labels, keep[..., None])
-        mix = self._mixed(labels)
+        mix = self._mixed(labels, smooth)
         last = torch.where(state.labels[:, 0, :1] > 0, state.last, mix)
         return state._replace(labels=labels, mix=mix, last=last)
 

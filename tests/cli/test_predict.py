@@ -77,7 +77,6 @@ def test_methods_that_learn_from_images_tell_the_plain_answers_too(command, tmp_
     plain = [(row["plain"], row["plain_confidence"]) for row in none]
     assert [(row["plain"], row["plain_confidence"]) for row in tent] == plain
     assert [(row["class"], row["confidence"]) for row in none] == plain
-    assert "changed 0 answers (0.0%)" in done.stdout
     assert tent != none
 
 

@@ -15,7 +15,6 @@ from support.slow_neo_stream import SlowStream
 from torch import nn
 
 import neotta
-from neotta.data import open_data
 from neotta.errors import OptionError
 from neotta.neo.reference_file import HeadReference
 from neotta.neo.stream import Moments, StreamRule
@@ -477,7 +476,8 @@ def test_a_majority_spreads_its_logit_at_least_as_far_as_most_others(others, mix
 
 def test_digits_of_other_people_are_read_better_than_plain():
     """A shift that makes the model answer one class nearly always is none of its majorities: plain 34.4 %."""
-    loaded, data = neotta.load_model("mnist"), open_data("digits-all").dataset()
+    data = pytest.importorskip("neotta.data", reason="needs the lab").open_data("digits-all").dataset()
+    loaded = neotta.load_model("mnist")
     model = neotta.adapt(loaded.model)
     head, given = neotta.head(model), []
     head.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))

@@ -162,7 +162,7 @@ def test_merging_derives_the_shift_with_the_reference():
     one, other = (neotta.head(model).streams for model in models)
     merged = network()
     neotta.load(merged, neotta.merge(models))
-    blank = one.layout.blank()  # the window of a merge starts anew
+    blank = one.layout.blank()  # a merge starts with an empty window
     shifts = []
     for rule in (one.rule, one.rule.knowing(None)):
         both = rule.merged(rule.merged(blank, one.state(), one.layout), other.state(), one.layout)
